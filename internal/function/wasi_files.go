@@ -46,7 +46,7 @@ func provideFiles(b wazero.HostModuleBuilder) {
 		"path_rename":             {[]api.ValueType{i32, i32, i32, i32, i32, i32}, pathRename},
 		"path_unlink_file":        {[]api.ValueType{i32, i32, i32}, pathUnlink},
 	} {
-		export(b, name, f.function.call, f.params, i32)
+		export(b, name, f.function.with(f.params), f.params, i32)
 	}
 }
 
@@ -56,11 +56,19 @@ const bytesPerFileCall = 4096
 // fileFunction is a function of WASI for files.
 type fileFunction func(s *slot, m api.Memory, args []uint64) tempfs.Errno
 
-func (f fileFunction) call(ctx context.Context, m api.Module, stack []uint64) {
-	s := slotOf(ctx)
-	s.meter.chargeBytes(bytesPerVector)
-	stack[0] = uint64(f(s, m.Memory(), stack))
-	s.meter.mayContinue()
+// with returns the function for the engine, which does not promise the upper half of an i32.
+func (f fileFunction) with(params []api.ValueType) api.GoModuleFunc {
+	return func(ctx context.Context, m api.Module, stack []uint64) {
+		for i, kind := range params {
+			if kind == i32 {
+				stack[i] = uint64(uint32(stack[i]))
+			}
+		}
+		s := slotOf(ctx)
+		s.meter.chargeBytes(bytesPerVector)
+		stack[0] = uint64(f(s, m.Memory(), stack))
+		s.meter.mayContinue()
+	}
 }
 
 // fileSystem returns the call's file system. Few calls have one, so it is made when it is used.
