@@ -39,10 +39,17 @@ func exportedFunctions(module []byte) ([]string, error) {
 	return names, nil
 }
 
+// commandExport is the export of a program that runs once, from its main function to its end (WASI
+// preview 1).
+const commandExport = "_start"
+
 // checkEntry refuses a function whose module does not export its entry.
 func checkEntry(entry string, exports []string) error {
-	if slices.Contains(exports, entry) {
+	switch {
+	case slices.Contains(exports, entry):
 		return nil
+	case slices.Contains(exports, commandExport):
+		return outboard.Errorf(outboard.Invalid, "", "the module exports no function %q: it is a command, which runs from its main function to its end; build a library, with -buildmode=c-shared in Go and -mexec-model=reactor in C, that exports the function", entry)
 	}
 	candidates := slices.DeleteFunc(slices.Clone(exports), func(name string) bool {
 		return strings.HasPrefix(name, "_") || strings.HasPrefix(name, "outboard_")

@@ -18,7 +18,7 @@ var (
 // Constructs of the DSL that are not supported, with the remedy.
 var (
 	refusedWorkflow = map[string]string{
-		"schedule": "start the workflow with a route, a subject or a clock of the app's manifest",
+		"schedule": "start the workflow by `routes`, `subjects` or `schedules` of the app's manifest",
 	}
 	refusedUse = map[string]string{
 		"extensions": "write the tasks where they are needed",

@@ -27,7 +27,7 @@ func TestRefused(t *testing.T) {
 		"no document":     {"do: [{a: {wait: PT1S}}]", `1:1: the workflow has no document: it must have document with dsl, namespace, name and version`},
 		"document":        {"document: {dsl: 0.9.0, namespace: A_B, name: x, version: one}\ndo: [{a: {wait: PT1S}}]", "1:17: dsl 0.9.0 is not supported: 1.0.x is\n1:35: document.namespace \"A_B\" must be lower-case letters, digits and \"-\"\n1:58: document.version \"one\" must be a version such as \"0.1.0\""},
 		"version number":  {"document: {dsl: 1.0.0, namespace: x, name: x, version: 1.0}\ndo: [{a: {wait: PT1S}}]", `1:56: document.version must be a text: write "1.0"`},
-		"schedule":        {document + "schedule: {cron: x}\ndo: [{a: {wait: PT1S}}]", `2:1: a workflow: schedule is not supported: start the workflow with a route, a subject or a clock of the app's manifest`},
+		"schedule":        {document + "schedule: {cron: x}\ndo: [{a: {wait: PT1S}}]", "2:1: a workflow: schedule is not supported: start the workflow by `routes`, `subjects` or `schedules` of the app's manifest"},
 		"misspelt":        {document + "tiemout: {after: PT1S}\ndo: [{a: {wait: PT1S}}]", `2:1: a workflow has no "tiemout": did you mean "timeout"? There are: do, document, evaluate, input, output, timeout, use`},
 		"evaluate":        {document + "evaluate: {language: js}\ndo: [{a: {wait: PT1S}}]", `2:22: evaluate.language js is not supported: jq is`},
 		"twice":           {document + "do:\n  - a: {wait: PT1S}\ndo: []", `4:1: "do" is there twice`},
