@@ -361,18 +361,19 @@ func fdWrite(s *slot, m api.Memory, args []uint64) tempfs.Errno {
 }
 
 func fdPread(s *slot, m api.Memory, args []uint64) tempfs.Errno {
-	offset := int64(args[3])
-	return s.transfer(m, args[1], args[2], args[4], func(b []byte) (int, tempfs.Errno) {
-		n, e := s.fileSystem().ReadAt(uint32(args[0]), b, offset)
-		offset += int64(n)
-		return n, e
-	})
+	return s.transferAt(m, args, s.fileSystem().ReadAt)
 }
 
 func fdPwrite(s *slot, m api.Memory, args []uint64) tempfs.Errno {
+	return s.transferAt(m, args, s.fileSystem().WriteAt)
+}
+
+// transferAt is transfer with an operation on a descriptor from an offset on: the arguments of fd_pread
+// and fd_pwrite.
+func (s *slot) transferAt(m api.Memory, args []uint64, operation func(uint32, []byte, int64) (int, tempfs.Errno)) tempfs.Errno {
 	offset := int64(args[3])
 	return s.transfer(m, args[1], args[2], args[4], func(b []byte) (int, tempfs.Errno) {
-		n, e := s.fileSystem().WriteAt(uint32(args[0]), b, offset)
+		n, e := operation(uint32(args[0]), b, offset)
 		offset += int64(n)
 		return n, e
 	})

@@ -28,7 +28,7 @@ func handle(request []byte) ([]byte, error) {
 	case "multipart":
 		return parseMultipart(argument)
 	case "keep":
-		return keep()
+		return leaveOpen()
 	case "fill":
 		return nil, fill(argument)
 	case "create":
@@ -90,8 +90,8 @@ func parseMultipart(size string) ([]byte, error) {
 	return fmt.Append(nil, read), errors.Join(err, f.Close(), form.RemoveAll())
 }
 
-// keep leaves an open file behind, and says which ones there were, and the new one's descriptor.
-func keep() ([]byte, error) {
+// leaveOpen leaves an open file behind, and says which ones there were, and the new one's descriptor.
+func leaveOpen() ([]byte, error) {
 	list, err := os.ReadDir(os.TempDir())
 	if err != nil {
 		return nil, err
